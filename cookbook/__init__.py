@@ -16,7 +16,7 @@ The way of the data, one module an arrow; a module knows what comes before it an
     train      the RL loop, and its checkpoint
     evaluate   success on held-out games, with intervals
     report     metrics, curves, figures
-    recipe     a whole run as one frozen config
+    recipe     a whole run as one frozen config; run_recipe: the command
 
 Beside the way: tiny (makes the tiny base model), nbtools (runs and checks the notebooks), paths.
 This file and `envs` stay free of torch: environment workers are forked from a process that never imported it.

@@ -7,7 +7,7 @@ import sys
 
 def recipe(args: argparse.Namespace) -> None:
     """Notebook 40 through papermill into runs/."""
-    from cookbook.recipe import run_recipe
+    from cookbook.run_recipe import run_recipe
 
     run_recipe(args.parameter, profile=args.profile)
 
