@@ -1,4 +1,4 @@
-"""The tiny base model: transcripts of play -> a tokenizer and a Llama of two million weights.
+"""The tiny base model: transcripts of play -> a tokenizer and a Llama of 2.6 million weights.
 
     play       games -> transcripts, with every name marked; fresh names and compass at every epoch
     tokenize   text -> a byte-level BPE with a chat template
