@@ -109,12 +109,11 @@ def controls() -> None:
             temperature=best,
             tried=tried,
         )
-    for demos in (100,):
-        if f"sft on {demos} demos" not in done:
-            policy = prior(demos)
-            for kind, sampling in (("", Sampling(1.0)), (", greedy", Sampling(1.0, greedy=True))):
-                found = evaluate(policy, held_out, sampling, 12)
-                report(f"sft on {demos} demos{kind}", sum(e.won for e in found.played), len(found.played))
+    if "sft on 100 demos" not in done:
+        policy = prior(100)
+        for kind, sampling in (("", Sampling(1.0)), (", greedy", Sampling(1.0, greedy=True))):
+            found = evaluate(policy, held_out, sampling, 12)
+            report(f"sft on 100 demos{kind}", sum(e.won for e in found.played), len(found.played))
     if "base pass@16" not in done:
         policy = prior(0)
         wins = np.array(

@@ -9,18 +9,18 @@ import sys
 import time
 from pathlib import Path
 
+from cookbook.nbtools.cells import declared_parameters, read, read_results
+from cookbook.nbtools.export import export
+from cookbook.nbtools.index import load_index
+from cookbook.nbtools.parameters import parse_value
+from cookbook.nbtools.run import NotebookFailed, execute
+
 
 def run_recipe(overrides: list[tuple[str, str]], profile: str = "fast") -> None:
     """Run notebook 40 through papermill into runs/, print base / SFT / RL and where the page is.
 
     Raises ValueError for a parameter that the notebook does not have, before anything starts.
     """
-    from cookbook.nbtools.cells import declared_parameters, read, read_results
-    from cookbook.nbtools.export import export
-    from cookbook.nbtools.index import load_index
-    from cookbook.nbtools.parameters import parse_value
-    from cookbook.nbtools.run import NotebookFailed, execute
-
     entry = load_index()["40"]
     if profile not in entry.profiles:
         raise ValueError(f"no profile {profile!r}: use one of {', '.join(entry.profiles)}")
